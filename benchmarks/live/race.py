@@ -161,7 +161,7 @@ def race(
                 raise
             left_out[model] = str(error)
             continue
-        with contest(network, described, names, interpreters, report.glance) as sides_of_it:
+        with contest(network, described, names, interpreters, report.glance, quick=quick) as sides_of_it:
             rounds = tuple(sides_of_it.rounds(count, seconds, report.glance))
             left_out |= {name: f"{model}: {why}" for name, why in sides_of_it.left_out.items()}
             if not rounds[0]:

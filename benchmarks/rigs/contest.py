@@ -171,16 +171,22 @@ def _total(side: Side) -> float:
 
 @contextlib.contextmanager
 def contest(
-    network: Network, machine: Machine, names: Sequence[str], interpreters: Mapping[str, str], tell: Tell
+    network: Network,
+    machine: Machine,
+    names: Sequence[str],
+    interpreters: Mapping[str, str],
+    tell: Tell,
+    *,
+    quick: bool,
 ) -> Iterator[Contest]:
-    """Start the possible sides among `names`, with tuned daemons. `interpreters`: by server."""
+    """Start the possible sides among `names`, with tuned daemons (`rigs.control`). `interpreters`: by server."""
     with Rig() as rig:
         plans: dict[str, str] = {}
         sides: list[Side] = []
         left_out: dict[str, str] = {}
         if wanted := [name for name in DAEMON if name in names]:
             tell(f"{network.model}: tuning the daemon")
-            plans, sides = _daemons(rig, network, machine, wanted)
+            plans, sides = _daemons(rig, network, machine, wanted, quick=quick)
         for name in names:
             if name in DAEMON:
                 continue
@@ -219,7 +225,9 @@ class _Served:
         return [child.pid for child in children if "shisha_rt.http.process" in command_of(child)]
 
 
-def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str]) -> tuple[dict[str, str], list[Side]]:
+def _daemons(
+    rig: Rig, network: Network, machine: Machine, names: Sequence[str], *, quick: bool
+) -> tuple[dict[str, str], list[Side]]:
     """Start the daemons that the sides `names` need; return their plans, too.
 
     The first daemon with an option is tuned, with frames of its first side; others get its plan.
@@ -235,7 +243,7 @@ def _daemons(rig: Rig, network: Network, machine: Machine, names: Sequence[str])
         daemon = served[way.daemon]
         client = _client(rig, network, daemon.daemon, way)
         if begins and way.option not in plans:
-            tune(daemon.control, client)
+            tune(daemon.control, client, quick=quick)
             plans[way.option] = live_plan(daemon.control)
         elif begins:
             set_live(daemon.control, plans[way.option])

@@ -111,13 +111,16 @@ def _is_told_sizes(node: onnx.NodeProto, net: Net) -> bool:
 
 
 def _state_scales(node: onnx.NodeProto, net: Net, shapes: Shapes, taken: set[str]) -> None:
-    """State the scales in place of the sizes, if engines make the same sizes of them, in single precision."""
+    """State the scales in place of the sizes, if these make the same sizes in single and in double precision.
+
+    ONNX Runtime multiplies in single precision, ONNX's inference of shapes in double.
+    """
     sizes = numpy_helper.to_array(net.constants[node.input[3]])
     given = np.array(shapes.get(node.input[0], ()), np.float32)
     if given.shape != sizes.shape or 0 in given or sizes[0] != given[0]:
         return
     scales = sizes.astype(np.float32) / given
-    if np.array_equal(np.floor(scales * given), sizes):
+    if all(np.array_equal(np.floor(scales * given.astype(kind)), sizes) for kind in (np.float32, np.float64)):
         node.input[2] = _constant(net, f"{node.output[0]}/scales", scales, taken)
         del node.input[3]
 

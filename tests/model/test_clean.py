@@ -357,6 +357,7 @@ def test_sizes_of_all_axes_are_stated_as_scales(of: int, size: int, mode: str, o
         ([1, 2, 4, 4], [1, 2, 7, 5], {"keep_aspect_ratio_policy": "not_larger"}),
         ([1, 2, 4, 4], [2, 2, 8, 8], {}),
         ([1, 2, 4, 7], [1, 2, 8, 31], {}),  # 31 / 7 in single precision makes 30
+        ([1, 2, 4, 7], [1, 2, 8, 9], {}),  # 9 / 7 makes 8 in double precision, as shapes are inferred
     ],
 )
 def test_sizes_that_scales_do_not_make_stay(of: list[int], sizes: list[int], attributes: dict[str, str]) -> None:

@@ -48,7 +48,7 @@ from shisha_rt.model.reader.sparse_weights import make_dense
 from shisha_rt.model.subgraphs import all_graphs, all_nodes, make_constant_outputs, reads, subgraphs
 from shisha_rt.tensors import of_no_size
 
-CLEANER_VERSION: Final = 15  # raise it when `clean` would give another model for the same file
+CLEANER_VERSION: Final = 16  # raise it when `clean` would give another model for the same file
 CLEAN_FILE: Final = "clean.onnx"
 _PROTOBUF_LIMIT_BYTES: Final = 1 << 31
 _OLDEST_OPSET: Final = 7  # the oldest that engines promise to run

@@ -4,13 +4,14 @@ LoadGen (the extra `loadgen`) decides when frames come and judges what it saw; t
 it asks, one of two:
 
 - `daemon`: a daemon that runs already (`--endpoint`), asked by `AsyncClient`;
-- `onnxruntime`: sessions of ONNX Runtime in this process, `--copies` of them with a thread each, to hold it against.
+- `onnxruntime`: sessions of ONNX Runtime in this process, `--copies` of them with `--threads` each, to hold it
+  against.
 
 `Offline` gives all frames at once and asks for the rate; `Server` gives them one by one at random times (Poisson), so
 many a second, and asks that 99 of 100 are answered within a time; `SingleStream` gives the next frame when the last one
 is answered, `MultiStream` the next eight, and both ask for the latency. Frames are seeded noise, and runs are shorter
-than MLPerf's rules want (ten minutes): VALID says that LoadGen's own checks held for this run, not that it is a
-submission.
+than MLPerf's rules want, unless they have `--seconds 600`: VALID says that LoadGen's own checks held for this run, not
+that it is a submission.
 """
 
 from __future__ import annotations
@@ -87,16 +88,16 @@ class DaemonUnderTest:
 
 
 class OnnxRuntimeUnderTest:
-    """Copies of the model, each with one thread, that take from one queue."""
+    """Copies of the model, each with so many threads, that take from one queue."""
 
-    def __init__(self, path: Path, frames: Sequence[Frame], copies: int, answered: Answered) -> None:
+    def __init__(self, path: Path, frames: Sequence[Frame], copies: int, threads: int, answered: Answered) -> None:
         import onnxruntime
 
         self._frames = frames
         self._answered = answered
         self._queries: queue.SimpleQueue[tuple[int, int] | None] = queue.SimpleQueue()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
+        options.intra_op_num_threads = threads
         sessions = [onnxruntime.InferenceSession(path, options) for _ in range(copies)]
         self._threads = [threading.Thread(target=self._run, args=(session,)) for session in sessions]
         for thread in self._threads:
@@ -147,7 +148,7 @@ def run(settings: argparse.Namespace, folder: Path) -> dict[str, Any]:
     if settings.system == "daemon":
         under_test = DaemonUnderTest(settings.endpoint, frames, settings.in_flight, answered)
     else:
-        under_test = OnnxRuntimeUnderTest(settings.model, frames, settings.copies, answered)
+        under_test = OnnxRuntimeUnderTest(settings.model, frames, settings.copies, settings.threads, answered)
 
     def issue(samples: Sequence[Any]) -> None:
         under_test.issue([(sample.id, sample.index) for sample in samples])
@@ -211,6 +212,7 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=float, default=100, help="Server: 99 of 100 within this")
     parser.add_argument("--in-flight", type=int, default=16, help="with the daemon at once")
     parser.add_argument("--copies", type=int, default=2, help="of ONNX Runtime")
+    parser.add_argument("--threads", type=int, default=1, help="of each of these")
     settings = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(run(settings, Path(folder))))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from shisha_rt.core.tuning.duel import KEPT_OUT, WAITED
 from shisha_rt.core.tuning.events import FrameAlone, FrameAnswered
 from shisha_rt.plan.rate import Objective
 
 _SEEN: Final = 8
 """So many answers in a row under an objective's load begin a comparison for that objective."""
+_BACKLOG_S: Final = 0.5
+"""For throughput they must span so much time: frames that come at random wait for a moment at any load."""
 _PATIENCE_ANSWERS: Final = 100
 _PATIENCE_S: Final = 5.0
 """An awaited load that has not come after so many answers, and so many seconds, is *missed*."""
@@ -21,7 +24,10 @@ _LONGEST_REST_S: Final = 600.0
 
 
 class AwaitedLoad:
-    """Counts the answers since the last `restart`, by the load that they were given under."""
+    """Counts the answers since the last `restart`, by the load that they were given under.
+
+    The load for throughput is a backlog as windows of a comparison need it (`duel`).
+    """
 
     def __init__(self) -> None:
         self._kept_out = 0
@@ -29,8 +35,13 @@ class AwaitedLoad:
         self.restart()
 
     def restart(self) -> None:
-        self._queued = self._alone = self._answers = 0
+        self._alone = self._answers = 0
         self._since_s = math.inf
+        self._end_backlog()
+
+    def _end_backlog(self) -> None:
+        self._queued = self._waited = self._refused = 0
+        self._backlog_since_s = math.inf
 
     @property
     def is_seen(self) -> bool:
@@ -38,21 +49,30 @@ class AwaitedLoad:
         return bool(self._queued or self._alone)
 
     def count(self, event: FrameAnswered | FrameAlone, teams: int, now_s: float) -> None:
-        """Count an answer. Frames are queued if more are in flight than the plan has `teams`, or some were refused."""
-        if isinstance(event, FrameAlone):
-            self._alone += 1
-            self._queued = 0
-        elif event.kept_out > self._kept_out or event.in_flight > teams:
-            self._queued += 1
-            self._alone, self._kept_out = 0, event.kept_out
+        """Count an answer. Frames wait if more are in flight than the plan has `teams`."""
         if now_s - self._last_s > _GAP_S:
             self._flows_since_s = now_s
         self._last_s = now_s
         self._answers += 1
         self._since_s = min(self._since_s, now_s)
+        if isinstance(event, FrameAlone):
+            self._alone += 1
+            self._end_backlog()
+            return
+        self._backlog_since_s = min(self._backlog_since_s, now_s)
+        self._queued += 1
+        self._waited += event.in_flight > teams
+        self._refused += event.kept_out - self._kept_out
+        self._kept_out = event.kept_out
+        if self._waited >= WAITED * self._queued or self._refused >= KEPT_OUT * self._queued:
+            self._alone = 0
+        else:
+            self._end_backlog()
 
     def has_come(self, objective: Objective) -> bool:
-        return (self._queued if objective == "throughput" else self._alone) >= _SEEN
+        if objective == "latency":
+            return self._alone >= _SEEN
+        return self._queued >= _SEEN and self._last_s - self._backlog_since_s >= _BACKLOG_S
 
     def flows_s(self, now_s: float) -> float:
         """For how long answers have been counted without a pause."""

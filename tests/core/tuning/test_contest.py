@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from shisha_rt.plan.engine import STAGE_ENGINES, is_exact
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import AnyObjective
 from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
+from tests.core.tuning.load_world import poisson
 
 
 def truth(**seconds: float) -> Callable[[Stage], float]:
@@ -93,6 +95,30 @@ def test_each_objective_waits_for_its_load() -> None:
     world.serve(60, in_flight=8, until=lambda: len(world.kept) == 2)
     assert (world.plan, world.state) == (copies("openvino"), State.WATCHING)
     assert world.tuning.wants_load is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_that_come_at_random_are_no_backlog(seed: int) -> None:
+    """At 60% of what the team can do some always meet, but no window of the copies would have any that wait."""
+    world = unprofiled(World(SPINNING_FASTER, objective="auto"))
+    world.serve(60, in_flight=1, until=lambda: len(world.kept) == 1)
+    assert world.plan == team("onnxruntime-spin")
+    began, since_s = len(world.events("comparison_began")), world.now_s
+    for at_s in itertools.takewhile(lambda at_s: at_s < 120, poisson(lambda _: 0.6 / 0.005, seed)):
+        while world.now_s < since_s + at_s:
+            world.step(since_s + at_s)
+        world.send()
+    assert len(world.events("comparison_began")) <= began + 1
+
+
+def test_a_burst_after_a_pause_is_no_backlog() -> None:
+    world = unprofiled(World(OPENVINO_FASTER))
+    world.serve(3, in_flight=1)
+    for _ in range(10):
+        world.serve(60, in_flight=0)
+        for _ in range(8):
+            world.send()
+    assert not world.events("comparison_began")
 
 
 def test_without_frames_nothing_is_tried() -> None:
@@ -205,8 +231,8 @@ def test_what_served_is_watched_once_frames_stop_coming_while_other_models_use_i
 
 def test_a_load_that_comes_and_goes_does_not_begin_comparisons_over_and_over() -> None:
     world = World(OPENVINO_FASTER)
-    for _ in range(150):  # bursts of half a second
-        world.serve(0.5, in_flight=6)
+    for _ in range(100):  # bursts of less than a second
+        world.serve(0.8, in_flight=6)
         world.serve(0.5, in_flight=1)
     assert 1 <= len(world.events("comparison_began")) <= 6
     assert world.lifecycle.beside is None or world.state is State.COMPARING
@@ -217,7 +243,7 @@ def test_a_load_that_comes_for_seconds_at_a_time_is_enough_in_the_end(objective:
     """What was judged before the load went away is not judged again; which plan is live meanwhile matters not."""
     world = unprofiled(World(OPENVINO_FASTER, objective=objective, seed=5))
     for _ in range(20):
-        world.serve(2.2, in_flight=6)
+        world.serve(2.7, in_flight=6)
         world.serve(30, in_flight=0)
     compared = [record for record in world.events("plans_compared") if record["objective"] == "throughput"]
     judged = Counter(record["plan"] for record in compared if record["verdict"] in ("better", "not_better"))

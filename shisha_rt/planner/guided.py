@@ -153,20 +153,23 @@ class GuidedTuner:
         """Propose the best plan by the costs, or else the one that is better than all measured ones with least doubt.
 
         Measured chains are compared by their predictions, with the same doubt. So one that was measured as fast by luck
-        sets no bound that others cannot meet, and no plan that ran is proposed again.
+        sets no bound that others cannot meet, and no plan that ran is proposed again. One that costs do not tell of, as
+        its team was not measured before, is compared as it was measured.
         """
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
         by_believed, most_s = team_costs(believed.costs), self._latency_s(trials, believed) * (1 + TOLERANCE)
 
-        def predicted_s(plan: Plan) -> float:
+        def predicted_s(plan: Plan, otherwise_s: float = math.inf) -> float:
             rate = by_believed.rate(plan)
             is_late = self.goal.objective == "energy" and rate.latency_s > most_s
-            return math.inf if is_late else rate.value(self.goal.objective)
+            told_s = rate.value(self.goal.objective)
+            return math.inf if is_late else told_s if told_s < math.inf else otherwise_s
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
-        to_beat_s = min((predicted_s(plan) for plan, _ in measured), default=math.inf)
+        objective = self.goal.objective
+        to_beat_s = min((predicted_s(plan, taken.value(objective)) for plan, taken in measured), default=math.inf)
         if not to_beat_s:  # no plan is faster
             return None
         if best_s <= (1 - LEAST_GAIN) * to_beat_s:
@@ -175,7 +178,7 @@ class GuidedTuner:
         if solution.is_partial or self.goal.objective == "energy":
             return None
         view = outlook(believed, self.goal)
-        doubtful = _better_with_least_doubt(view, measured, self.goal.objective)
+        doubtful = _better_with_least_doubt(view, measured, objective)
         if doubtful is None:
             return None
         plan, doubt = doubtful
@@ -273,13 +276,15 @@ def _better_with_least_doubt(
     view: Outlook, measured: Sequence[tuple[Plan, Measurement]], objective: Objective
 ) -> tuple[Plan, float] | None:
     """The plan that beats all measured ones with the least of `DOUBTS`, and that doubt; None: no plan with any."""
-    chains = [plan for plan, _ in measured if plan.is_chain]
-    others_s = [measurement.value(objective) for plan, measurement in measured if not plan.is_chain]
 
     @cache
     def better(doubt: float) -> Plan | None:
         stage_s = view.at_best_s(doubt)
-        to_beat_s = min([*others_s, *(view.value(stage_s, plan) for plan in chains)])
+        at_best_s = ((view.value(stage_s, plan) if plan.is_chain else math.inf) for plan, _ in measured)
+        to_beat_s = min(
+            told_s if told_s < math.inf else measurement.value(objective)
+            for told_s, (_, measurement) in zip(at_best_s, measured, strict=True)
+        )
         return view.plan_within((1 - LEAST_GAIN) * to_beat_s, stage_s)
 
     at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)

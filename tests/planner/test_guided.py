@@ -17,7 +17,8 @@ from shisha_rt.costs.costs_evaluator import CostsEvaluator
 from shisha_rt.papers.simulate.simulated_evaluator import SimulatedEvaluator, with_error
 from shisha_rt.plan.evaluator import Evaluator, Proposal
 from shisha_rt.plan.measurement import Measurement
-from shisha_rt.plan.plan import Plan
+from shisha_rt.plan.plan import Plan, Stage
+from shisha_rt.plan.rate import Objective
 from shisha_rt.plan.verify import PlanRules
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import Goal
@@ -104,6 +105,14 @@ class TestByHand:
         result = run(guided(costs, live), CostsEvaluator(costs))
         assert result.trials[0].plan == live
         assert [trial.measurement.bottleneck_s for trial in result.trials] == [18, 9]
+
+    @pytest.mark.parametrize("objective", ["latency", "throughput"])
+    def test_nothing_is_tried_that_a_team_which_costs_do_not_tell_of_has_beaten(self, objective: Objective) -> None:
+        costs = costs_of([[1, 1]] * 12, ranks=(1, 1))
+        team = Plan((Stage(((0, 11),), (("p0", "p1"),)),))
+        tuner = guided(costs, team, Goal(objective=objective, replicate=True))
+        result = run(tuner, ScriptedEvaluator({str(team): [4]}))
+        assert plans_of(result) == [str(team)]
 
     def test_an_illegal_cut_and_a_dear_entry_stay_what_they_are(self) -> None:
         # Even would be 2 and 2, but cut 1 is not legal, and to enter at layer 1 takes 9 s.

@@ -264,10 +264,13 @@ class Contests:
         stays = contest.epochs[better]
         self._lead(stays)
         self._outbox.decide(LetGo())
-        if outcome.verdict is Verdict.NO_LOAD and not self._can_go_on(contest, challenger, duel):
-            self._break_off(contest)
-        else:
+        if outcome.verdict is not Verdict.NO_LOAD:
             self._next(stays)
+        elif self._can_go_on(contest, challenger, duel):
+            _pass_over(contest, frames_to_fill(challenger.plan))
+            self._next(stays)
+        else:
+            self._break_off(contest)
 
     def _can_go_on(self, contest: Contest, challenger: Candidate, duel: Duel) -> bool:
         """Whether frames do come, only too few to fill batches: plans without batches can still be compared."""
@@ -350,6 +353,13 @@ class Contests:
                 reason=reason or None,
             )
         )
+
+
+def _pass_over(contest: Contest, frames: int) -> None:
+    """Leave out plans whose batches take so many frames to fill, or more, as these do not come."""
+    over = {each.plan for each in contest.left if has_batches(each.plan) and frames_to_fill(each.plan) >= frames}
+    contest.left = deque(each for each in contest.left if each.plan not in over)
+    contest.known -= over
 
 
 def _most_teams(plan: Plan) -> int:

@@ -481,10 +481,11 @@ def test_plans_with_a_spare_place_are_tried_while_it_is_up() -> None:
 
 
 def test_frames_too_few_for_runs_of_several_still_tell_of_other_plans() -> None:
-    """Of four in flight none waits while both copies have two: runs of four are passed over, the next is tried."""
+    """Of four in flight none waits while both copies have two: runs of four are passed over, and those of eight."""
     world = unprofiled(World(OPENVINO_FASTER, tried=in_runs(1.6), most_batch=8))
     world.serve(60, in_flight=4, until=lambda: world.state is State.WATCHING)
     assert world.plan == copies("openvino")
+    assert {stage.batch for plan in world.lives for stage in plan.stages} == {1, 4}
     assert world.failed == 0
 
 

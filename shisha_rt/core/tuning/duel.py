@@ -33,8 +33,9 @@ WAITED: Final = 0.9
 """A window has the load for throughput if other frames were queued at this fraction of its answers ..."""
 KEPT_OUT: Final = 0.1
 """... or if a target had so many frames refused for each answer in two windows: the better plan may accept all."""
-ALONE: Final = 0.1
-"""A window has the load for latency if at least this fraction of its answers met no other frame."""
+ALONE: Final = 0.03
+"""A window has the load for latency if at least this fraction of its answers met no other frame. Of frames that come at
+random while copies are busy half of the time it is a tenth, of those that wait none."""
 FAR_FASTER: Final = 1.1
 """A window without the load counts if its plan is faster by more than this factor: less may be chance."""
 MOST_VOID: Final = 3

@@ -103,12 +103,26 @@ def test_frames_that_come_at_random_are_no_backlog(seed: int) -> None:
     world = unprofiled(World(SPINNING_FASTER, objective="auto"))
     world.serve(60, in_flight=1, until=lambda: len(world.kept) == 1)
     assert world.plan == team("onnxruntime-spin")
-    began, since_s = len(world.events("comparison_began")), world.now_s
-    for at_s in itertools.takewhile(lambda at_s: at_s < 120, poisson(lambda _: 0.6 / 0.005, seed)):
+    began = len(world.events("comparison_began"))
+    at_random(world, 0.6 / 0.005, 120, seed)
+    assert len(world.events("comparison_began")) <= began + 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_that_come_at_random_tell_of_latency_while_copies_are_busy_half_of_the_time(seed: int) -> None:
+    """Only a tenth of them meets no other."""
+    world = unprofiled(World(SPINNING_FASTER, objective="auto"))
+    at_random(world, 90, 60, seed)
+    assert world.plan == team("onnxruntime-spin")
+    assert "no_load" not in {record["verdict"] for record in world.events("plans_compared")}
+
+
+def at_random(world: World, rate: float, seconds: float, seed: int) -> None:
+    since_s = world.now_s
+    for at_s in itertools.takewhile(lambda at_s: at_s < seconds, poisson(lambda _: rate, seed)):
         while world.now_s < since_s + at_s:
             world.step(since_s + at_s)
         world.send()
-    assert len(world.events("comparison_began")) <= began + 1
 
 
 def test_a_burst_after_a_pause_is_no_backlog() -> None:

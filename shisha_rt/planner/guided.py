@@ -33,7 +33,7 @@ from shisha_rt.plan.evaluator import Proposal
 from shisha_rt.plan.measurement import Measurement
 from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
-from shisha_rt.planner.chains import TOLERANCE, can_list
+from shisha_rt.planner.chains import TOLERANCE, StageSeconds, can_list
 from shisha_rt.planner.exact import exact_plan
 from shisha_rt.planner.goal import DEFAULT_LATENCY_STATES, PART_OF_TARGET, Goal
 from shisha_rt.planner.kinds import stage_costs
@@ -159,23 +159,24 @@ class GuidedTuner:
         best, bound_s = solution.plan, solution.lower_bound_s
         assert best is not None  # the caller has seen to it
         by_believed, most_s = team_costs(believed.costs), self._latency_s(trials, believed) * (1 + TOLERANCE)
+        objective = self.goal.objective
 
         def predicted_s(plan: Plan, otherwise_s: float = math.inf) -> float:
             rate = by_believed.rate(plan)
-            is_late = self.goal.objective == "energy" and rate.latency_s > most_s
-            told_s = rate.value(self.goal.objective)
-            return math.inf if is_late else told_s if told_s < math.inf else otherwise_s
+            if objective == "energy" and rate.latency_s > most_s:  # it is late
+                return math.inf
+            told_s = rate.value(objective)
+            return told_s if told_s < math.inf else otherwise_s
 
         measured = [(plan, measurement) for plan, measurement in trials.done if measurement.can_run]
         best_s = predicted_s(best)
-        objective = self.goal.objective
         to_beat_s = min((predicted_s(plan, taken.value(objective)) for plan, taken in measured), default=math.inf)
         if not to_beat_s:  # no plan is faster
             return None
         if best_s <= (1 - LEAST_GAIN) * to_beat_s:
-            what = f"{1e3 * best_s:.4g} {'mJ' if self.goal.objective == 'energy' else 'ms'}"
+            what = f"{1e3 * best_s:.4g} {'mJ' if objective == 'energy' else 'ms'}"
             return Proposal(best, f"predicted {what}, the best by the corrected costs", lower_bound_s=bound_s)
-        if solution.is_partial or self.goal.objective == "energy":
+        if solution.is_partial or objective == "energy":
             return None
         view = outlook(believed, self.goal)
         doubtful = _better_with_least_doubt(view, measured, objective)
@@ -277,14 +278,14 @@ def _better_with_least_doubt(
 ) -> tuple[Plan, float] | None:
     """The plan that beats all measured ones with the least of `DOUBTS`, and that doubt; None: no plan with any."""
 
+    def value(stage_s: StageSeconds, plan: Plan, measurement: Measurement) -> float:
+        told_s = view.value(stage_s, plan) if plan.is_chain else math.inf
+        return told_s if told_s < math.inf else measurement.value(objective)
+
     @cache
     def better(doubt: float) -> Plan | None:
         stage_s = view.at_best_s(doubt)
-        at_best_s = ((view.value(stage_s, plan) if plan.is_chain else math.inf) for plan, _ in measured)
-        to_beat_s = min(
-            told_s if told_s < math.inf else measurement.value(objective)
-            for told_s, (_, measurement) in zip(at_best_s, measured, strict=True)
-        )
+        to_beat_s = min(value(stage_s, plan, measurement) for plan, measurement in measured)
         return view.plan_within((1 - LEAST_GAIN) * to_beat_s, stage_s)
 
     at = bisect_left(DOUBTS, True, key=lambda doubt: better(doubt) is not None)

@@ -26,7 +26,8 @@ _LONGEST_REST_S: Final = 600.0
 class AwaitedLoad:
     """Counts the answers since the last `restart`, by the load that they were given under.
 
-    The load for throughput is a backlog as windows of a comparison need it (`duel`).
+    The load for throughput is a backlog, by the same rule as in a comparison's windows (`duel`): other frames wait, or
+    a target keeps some out.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,7 @@ class AwaitedLoad:
         self._end_backlog()
 
     def _end_backlog(self) -> None:
-        self._queued = self._waited = self._refused = 0
+        self._queued = self._waited = self._lately_kept_out = 0
         self._backlog_since_s = math.inf
 
     @property
@@ -62,9 +63,9 @@ class AwaitedLoad:
         self._backlog_since_s = min(self._backlog_since_s, now_s)
         self._queued += 1
         self._waited += event.in_flight > teams
-        self._refused += event.kept_out - self._kept_out
+        self._lately_kept_out += event.kept_out - self._kept_out
         self._kept_out = event.kept_out
-        if self._waited >= WAITED * self._queued or self._refused >= KEPT_OUT * self._queued:
+        if self._waited >= WAITED * self._queued or self._lately_kept_out >= KEPT_OUT * self._queued:
             self._alone = 0
         else:
             self._end_backlog()

@@ -30,9 +30,16 @@ _MOST_WHOLE: Final = 2**53
 """Up to here floats represent every integer; sums, and what processes exchange, stay within 64 bits."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=_MOST_WHOLE)]
 WholeNumber = Annotated[int, msgspec.Meta(ge=0, le=_MOST_WHOLE)]
-Word = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
+_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
+_SHOWABLE: Final = r"^[^\x00-\x1f\x7f-\x9f]*\Z"
+_PATTERNS: Final = {
+    _NAME: "of letters, digits, '_', '.' and '-', the first a letter or digit",
+    _SHOWABLE: "without control characters",
+}
+"""What the patterns say, in words."""
+Word = Annotated[str, msgspec.Meta(pattern=_NAME, max_length=64)]
 """A name that needs no quotes anywhere."""
-Title = Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
+Title = Annotated[str, msgspec.Meta(pattern=_SHOWABLE)]
 """Text that a terminal shows as it is."""
 NO_TEXT: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """A character that a terminal obeys instead of showing it; or, in a path, a byte that is not UTF-8."""
@@ -156,6 +163,8 @@ def _explain(message: str, raw: object, record: type) -> str:
 
 
 def _in_words(what: str) -> str:
+    for pattern, meaning in _PATTERNS.items():
+        what = what.replace(f"matching regex {pattern!r}", meaning)
     if "`int" in what:
         what = what.replace("got `float`", "got a fraction")
     # `int | null` as 'a whole number or null'

@@ -165,6 +165,7 @@ def several(
     patterns: Annotated[str, typer.Option(help="How loads change.")] = ",".join(PATTERNS),
     seed: Annotated[int, typer.Option(help="Of arrivals and of what is random in patterns.")] = 0,
     server_python: ServerPython = None,
+    part: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the results: several_NAME.")] = "",
 ) -> None:
     """Two models on the same cores while their loads change, beside two daemons and other servers."""
     names = models.split(",")
@@ -192,7 +193,7 @@ def several(
                 moves, moved_s = (None, []) if side.control is None else _moves(side.control, begun_s, shared)
                 at_loads.append(AtLoad(pattern, percent, side.name, seconds, heard, moves, moved_s))
                 rows = [row for at_load in at_loads for row in at_load.rows(names, alone_fps, targets_s)]
-                report.save(rows)
+                report.save(rows, f"several_{part}" if part else "")
     report.show("Two models while their loads change", rows)
     for name, why in absent.items():
         print(f"several: {name} is left out: {why}", file=sys.stderr)

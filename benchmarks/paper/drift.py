@@ -266,7 +266,7 @@ class Drifting(PaperDaemon):
         return self._known_s[key]
 
     def taken(self, what: le.Descriptor, place: str, service_s: float) -> None:
-        if self.cores.measuring:
+        if self.cores.wants_parts(self.now_s):
             self.post(ev.PartTaken(what.epoch, what.stage, place, service_s))
 
     def hear(self, instruction: Any) -> None:

@@ -252,7 +252,7 @@ class Shell:
             for frame in frames:
                 if frame.ticket.trace is not None:
                     frame.ticket.trace.done(part.stage, done.service_s, time.monotonic())
-            if self.cores.measuring:
+            if self.cores.wants_parts(time.monotonic()):
                 full = len(frames) == self.cores.lifecycle.epochs.live[part.epoch].batches[part.stage]
                 taken = te.PartTaken(part.epoch, part.stage, worker.place, service_s, segments_s, full)
                 for _ in frames:
@@ -344,14 +344,15 @@ class Shell:
         self.requests.collect(ticket, instruction)
         if ticket.trace is not None:
             ticket.trace.collected(begin_s, time.monotonic())
-        is_compared = self.cores.tuning.wants_answers
+        now_s = time.monotonic()
+        is_compared = self.cores.tuning.wants_answer(now_s)
         if is_compared:
             frames = self.cores.lifecycle.frames
             answered = te.FrameAnswered(
                 instruction.epoch, frames.streams.undelivered, instruction.left, frames.kept_out
             )
             self.post(answered, "a frame was computed")
-        is_heard = is_compared or self.cores.measuring
+        is_heard = is_compared or self.cores.wants_parts(now_s)
         if is_heard and self._alone is not None and self._alone[0] == instruction.frame:
             latency_s = self.telemetry.alone_s(ticket, time.monotonic() - self._alone[1])
             self.post(te.FrameAlone(instruction.epoch, latency_s), "a frame was by itself")

@@ -14,7 +14,7 @@ from typing import Final
 from shisha_rt.core.tuning.choice import Choice
 from shisha_rt.costs.engine_trials import EngineTrial, far_slower, usable
 from shisha_rt.costs.profiles import DISTURBED
-from shisha_rt.machine.machine import Machine
+from shisha_rt.machine.machine import Place
 from shisha_rt.plan.engine import DEFAULT_ENGINE, StageEngine, is_openvino, without_spin
 from shisha_rt.plan.plan import Plan, Stage, Team
 from shisha_rt.plan.rate import Objective
@@ -24,6 +24,10 @@ _MANY_PLACES: Final = 8
 MOST_MEASURED_BATCH: Final = 8
 """Larger batches are tried only if a user asks for them."""
 _BATCHES: Final = (4, MOST_MEASURED_BATCH)
+_SHORT_S: Final = 1e-3
+"""If a network takes a core less than this for a frame, what the daemon and its clients do for the frame is of the same
+order: copies on all cores but one may be faster, as that work then has a core to itself, and engines keep their caches.
+"""
 FILLS: Final = 2
 """Full batches in flight for each team, from which on their gain can be measured: one being computed, one waiting."""
 _SPINNING: Final[StageEngine] = "onnxruntime-spin"
@@ -43,11 +47,18 @@ def candidates(choice: Choice, available: Collection[str], objective: Objective)
     last one.
 
     For throughput, copies with batches are included if a trial took less time for each frame in a batch, and if a
-    batch is not too long for the target.
+    batch is not too long for the target; and copies that leave a core free, on the most promising engine alone, if
+    frames are short.
     """
-    shapes, usual = list(_shapes(choice.machine, available)), _engines(choice)
+    places = [place for place in choice.machine.places if place.name in available]  # with spare places that are up
+    alike = max(choice.machine.alike(places), key=len, default=[])
+    shapes, usual = list(_shapes(places, alike)), _engines(choice)
     whole = [each for teams in shapes for engine in usual for each in _on_engine(choice, objective, engine, teams)]
     whole.sort(key=lambda candidate: candidate.predicted_s)
+    if whole and len(alike) > 1 and objective == "throughput":
+        engine, left = whole[0].plan.stages[0].engine, tuple((p.name,) for p in places if p.name != alike[-1])
+        if _takes_s(choice, engine, left[0]) < _SHORT_S:
+            whole += _on_engine(choice, objective, engine, left)
     further = choice.by_costs.get(objective)
     if further is not None and all(candidate.plan != further for candidate in whole):
         whole.append(Candidate(further, "the best by costs of layers"))
@@ -96,13 +107,18 @@ def _is_far_slower(choice: Choice, engine: StageEngine, threads: int) -> bool:
     return without_spin(engine) in far_slower(tried, [without_spin(other) for other in choice.engines], threads)
 
 
-def _shapes(machine: Machine, available: Collection[str]) -> Iterator[tuple[Team, ...]]:
-    """Yield the teams to try: a copy on each place; all alike places as one team; with many, also halves of them."""
-    places = [place for place in machine.places if place.name in available]  # with spare places that are up
+def _takes_s(choice: Choice, engine: StageEngine, team: Team) -> float:
+    """What the whole network takes on an engine and a team, by a trial; inf without one."""
+    trial = None if choice.tried is None else choice.tried.of(without_spin(engine))
+    frame_s = None if trial is None else trial.time_s(choice.machine.together(team).threads)
+    return math.inf if frame_s is None else frame_s
+
+
+def _shapes(places: Sequence[Place], alike: Sequence[str]) -> Iterator[tuple[Team, ...]]:
+    """Yield the teams to try: a copy on each place; all `alike` places as one team; with many, also halves of them."""
     if not places:
         return
     yield tuple((place.name,) for place in places)
-    alike = max(machine.alike(places), key=len, default=[])
     if len(alike) < 2:
         return
     yield (tuple(alike),)

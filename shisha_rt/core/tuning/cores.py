@@ -54,10 +54,9 @@ class Cores:
                 outward += self._plan(said, now_s, cause)
         return outward
 
-    @property
-    def measuring(self) -> bool:
-        """Whether tuning or placing needs the time of each part."""
-        return self.placing is not None or self.tuning.measuring.window is not None
+    def wants_parts(self, now_s: float) -> bool:
+        """Whether tuning or placing needs the time of each part now."""
+        return self.placing is not None or self.tuning.measuring.wants_parts(now_s)
 
     def _plan(self, event: Any, now_s: float, cause: str) -> list[Outward]:
         """Pass an event to tuning and placing; what they say to the lifecycle is passed on at once, before the next."""

@@ -28,6 +28,10 @@ FRAMES: Final = 32
 KEPT_FRAMES: Final = 128
 MAX_FRAMES: Final = 512
 MAX_S: Final = 5.0
+REST_S: Final = 0.2
+"""From a window of a plan that is only watched to the next: parts and windows cost the daemon time, which it would take
+from short frames.
+"""
 LEAST_PERIODS: Final = 5
 """Periods of a CPU quota that a window must have for its fraction of throttled periods to mean something."""
 WIDE_BAND: Final = 0.03
@@ -50,20 +54,25 @@ class Measuring:
 
     def begin(self, now_s: float, like: Measurement | None, *, again: bool = False) -> None:
         """Begin to measure the live plan. `like`: the measurement that it will be compared with, if there is one.
-        `again`: as the plan has served for a while, no frames are skipped.
+        `again`: as the plan has served for a while, no frames are skipped; the window opens after a rest.
         """
         live, choice, machine = self._serving.live, self._choice, self._choice.machine
         assert live is not None
         alike = [choice.are_alike(stage) for stage in live[1].stages]
         conditions = Conditions(0 if again else self._warm_up, machine.time_scale, machine.power_w, choice.target_s)
-        self.window = Window(live, alike, now_s, conditions, like)
+        self.window = Window(live, alike, now_s + REST_S if again else now_s, conditions, like)
 
     def end(self) -> None:
         self.window = None
 
+    def wants_parts(self, now_s: float) -> bool:
+        return self.window is not None and now_s >= self.window.opens_s
+
     def part_taken(self, part: ev.PartTaken, now_s: float) -> Measurement | None:
         """Count a part; if it completes the measurement, end that and return it."""
         window, judged = self.window, None
+        if window is not None and now_s < window.opens_s:
+            return None
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
             judged = window.add(part.stage, part.place, part.service_s, now_s)
         elif window is not None:
@@ -101,20 +110,20 @@ class Conditions:
 class Window:
     """Collects the service times of the stages of the live epoch.
 
-    `alike` (stages,): whether all teams of a stage are alike. `last_s`: when a frame last came, or the window was
-    opened. `like`: the measurement that this one will be compared with: frames are taken until both were throttled
-    alike, or a limit is reached.
+    `alike` (stages,): whether all teams of a stage are alike. `last_s`: when a frame last came, or the window opens.
+    `like`: the measurement that this one will be compared with: frames are taken until both were throttled alike, or a
+    limit is reached.
     """
 
     def __init__(
         self,
         live: tuple[int, Plan],
         alike: Sequence[bool],
-        now_s: float,
+        opens_s: float,
         conditions: Conditions,
         like: Measurement | None = None,
     ) -> None:
-        self.last_s = now_s
+        self.opens_s = self.last_s = opens_s
         self.epoch, plan = live
         self._plan = plan
         self._alike = alike

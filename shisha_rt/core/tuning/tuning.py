@@ -15,6 +15,7 @@ If no live plan can serve, the plan to fall back on is proposed here, too. Which
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -39,6 +40,8 @@ from shisha_rt.plan.plan import Plan
 from shisha_rt.plan.rate import Objective
 
 QUIET_S: Final = 2.0
+_SAMPLED_S: Final = 2e-3
+"""While load to compare plans by is awaited, so much time passes from one answer that is looked at to the next."""
 
 
 class Tuning:
@@ -56,6 +59,7 @@ class Tuning:
         self._comparing = Comparing(course, self._profiling)
         self._load = LoadResponse(course, self._comparing)
         self._wants_answers: bool | None = None  # None: to be worked out, as something has changed
+        self._answered_s = -math.inf
 
     def handle(self, event: ev.Heard, now_s: float) -> list[Decided]:
         """Apply one event; the decisions are to be carried out in their order before the next event."""
@@ -309,9 +313,14 @@ class Tuning:
             self.search.at_start = measurement
 
     def _frame_answered(self, event: ev.FrameAnswered | ev.FrameAlone) -> None:
+        now_s = self._outbox.now_s
         if isinstance(event, ev.FrameAlone):
             self.measuring.frame_alone(event)
-        if self.wants_answers and self._comparing.answered(event):
+            is_wanted = self._wants_some
+        else:
+            is_wanted = self.wants_answer(now_s)
+            self._answered_s = now_s if is_wanted else self._answered_s
+        if is_wanted and self._comparing.answered(event):
             self._wants_answers = None
 
     def _frames_counted(self, counted: ev.FramesCounted) -> None:
@@ -361,11 +370,19 @@ class Tuning:
         return self.course.is_searching
 
     @property
-    def wants_answers(self) -> bool:
-        """Whether tuning needs an event for each computed frame; worked out anew only after events that change it."""
+    def _wants_some(self) -> bool:
+        """Whether tuning needs events for computed frames; worked out anew only after events that change it."""
         if self._wants_answers is None:
             self._wants_answers = self.contests.running is not None or self._comparing.awaits_load
         return self._wants_answers
+
+    def wants_answer(self, now_s: float) -> bool:
+        """Whether tuning needs an event for a frame that is computed now: for each while plans are compared, for some
+        while it awaits load to compare them by, but for each if there is a target, as those that it keeps out count.
+        """
+        if not self._wants_some or self.contests.running is not None or self.choice.target_s < math.inf:
+            return self._wants_some
+        return now_s >= self._answered_s + _SAMPLED_S
 
     @property
     def wants_load(self) -> Objective | None:

@@ -196,7 +196,7 @@ class World:
     def _collected(self, collect: do.Collect) -> list[CoreEvent]:
         events: list[CoreEvent] = []
         frame, epoch = collect.frame, collect.epoch
-        if self.cores.tuning.wants_answers:
+        if self.cores.tuning.wants_answer(self.now_s):
             frames = self.lifecycle.frames
             events.append(ev.FrameAnswered(epoch, frames.streams.undelivered, collect.left, frames.kept_out))
         if frame in self._alone:
@@ -251,7 +251,7 @@ class World:
             self.post(ev.HostSeen(self.others_ratio))
         elif self._events and self._events[0][0] <= self.now_s:
             _, _, event = heapq.heappop(self._events)
-            if isinstance(event, le.PartDone) or self.cores.measuring:
+            if isinstance(event, le.PartDone) or self.cores.wants_parts(self.now_s):
                 self.post(event)
 
     @property

@@ -27,7 +27,7 @@ from shisha_rt.costs.engine_trials import BatchTime, EnginesTried, EngineTime, E
 from shisha_rt.plan.engine import STAGE_ENGINES, is_exact
 from shisha_rt.plan.plan import Plan, Stage
 from shisha_rt.plan.rate import AnyObjective
-from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team
+from tests.core.tuning.contest_world import NAMES, TRIED, World, copies, team, whole
 from tests.core.tuning.load_world import poisson
 
 
@@ -484,6 +484,53 @@ def test_runs_of_several_frames_are_tried_on_an_engine_that_there_is_memory_for(
     assert sorted(stage.batch for stage in stages if len(stage.teams) > 1) == frames
 
 
+def tried_times(part: float) -> EnginesTried:
+    """Trials that took this part of the time."""
+    return EnginesTried(
+        tuple(
+            replace_trial(
+                trial,
+                times=tuple(EngineTime(t.threads, part * t.wall_s, part * t.cpu_s, t.runs) for t in trial.times),
+            )
+            for trial in TRIED.engines
+        )
+    )
+
+
+@pytest.mark.parametrize(("part", "is_tried"), [(0.09, True), (0.2, False)])
+def test_short_frames_are_tried_with_a_core_left_to_the_daemon(part: float, is_tried: bool) -> None:
+    """Two copies share both cores with the daemon's own work here, which takes as long as a frame."""
+
+    def beside_the_daemon(stage: Stage) -> float:
+        return 0.0012 if len(stage.teams) == len(stage.teams[0]) == 1 else 0.003
+
+    world = unprofiled(World(beside_the_daemon, tried=tried_times(part)))
+    world.serve(60, in_flight=8, until=lambda: world.state is State.WATCHING)
+    alone = "onnxruntime, 1 place"
+    assert (alone in {record["name"] for record in world.events("plans_compared")}) is is_tried
+    assert (world.plan == whole(("core0",))) is is_tried
+    assert world.failed == 0
+
+
+@pytest.mark.parametrize(("objective", "kind"), [("throughput", ev.PartTaken), ("auto", ev.FrameAnswered)])
+def test_what_needs_no_more_frames_is_told_of_few(
+    objective: AnyObjective, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that is only watched, and load that is awaited: what is told costs time, which short frames would feel."""
+    world = unprofiled(World(lambda stage: 0.001, objective=objective))
+    world.serve(60, in_flight=4, until=lambda: bool(world.kept))
+    told, handle = Counter[type](), world.cores.handle
+
+    def counted(event: CoreEvent, now_s: float) -> list[Any]:
+        told[type(event)] += 1
+        return handle(event, now_s)
+
+    monkeypatch.setattr(world.cores, "handle", counted)
+    world.serve(1, in_flight=4)
+    assert told[le.PartDone] > 1800
+    assert 0 < told[kind] < told[le.PartDone] / 3
+
+
 def test_plans_with_a_spare_place_are_tried_while_it_is_up() -> None:
     """Beside other models a place that a daemon began without was left out: what was tried had half of the cores."""
     choice = World(OPENVINO_FASTER).tuning.choice
@@ -619,7 +666,7 @@ def test_layers_are_not_measured_while_the_tuner_is_paused() -> None:
 
 def test_layers_wait_until_the_winner_is_measured_and_the_other_load_may_come() -> None:
     """However long that takes: single frames that come then compare plans at once."""
-    world = World(lambda stage: 0.1 if stage.engine == "openvino" else 0.2, objective="auto", tried=None)
+    world = World(lambda stage: 0.12 if stage.engine == "openvino" else 0.24, objective="auto", tried=None)
     world.post(ev.ProfilerSaid(EnginesCompared(TRIED)))
     world.serve(120, until=lambda: bool(world.events("comparison_ended")))
     ended_s = world.now_s

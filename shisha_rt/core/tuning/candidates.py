@@ -24,7 +24,7 @@ _MANY_PLACES: Final = 8
 MOST_MEASURED_BATCH: Final = 8
 """Larger batches are tried only if a user asks for them."""
 _BATCHES: Final = (4, MOST_MEASURED_BATCH)
-_SHORT_S: Final = 1e-3
+_SHORT_S: Final = 0.5e-3
 """If a network takes a core less than this for a frame, what the daemon and its clients do for the frame is of the same
 order: copies on all cores but one may be faster, as that work then has a core to itself, and engines keep their caches.
 """

@@ -497,7 +497,7 @@ def tried_times(part: float) -> EnginesTried:
     )
 
 
-@pytest.mark.parametrize(("part", "is_tried"), [(0.09, True), (0.2, False)])
+@pytest.mark.parametrize(("part", "is_tried"), [(0.04, True), (0.09, False)])
 def test_short_frames_are_tried_with_a_core_left_to_the_daemon(part: float, is_tried: bool) -> None:
     """Two copies share both cores with the daemon's own work here, which takes as long as a frame."""
 

@@ -24,6 +24,7 @@ def fault(content: str) -> str:
     message = str(caught.value)
     assert "\n" not in message
     assert message.startswith("m.toml: ")
+    assert "regex" not in message
     return message.removeprefix("m.toml: ")
 
 
@@ -93,9 +94,9 @@ def test_a_whole_number_may_be_written_as_one_with_a_point() -> None:
             "memory[0].latency = 1: unknown key",
         ),
         ("[[place]]\ncores = [0]\n", "place[0].name is missing"),
-        (place("", name="a b"), 'place[0].name = "a b": expected text of letters, digits'),
+        (place("", name="a b"), 'place[0].name = "a b": expected text'),
         (place("", name=""), 'place[0].name = "": expected text'),
-        (place("", name=r"a\n"), r'place[0].name = "a\n": expected text of letters, digits'),
+        (place("", name=r"a\n"), r'place[0].name = "a\n": expected text'),
         ("[[place]]\nname = 3\ncores = [0]\n", "place[0].name = 3"),
         (place("speed = 'fast'"), 'place[0].speed = "fast"'),
         (place("speed = 0"), "place[0].speed = 0: expected a number >= "),

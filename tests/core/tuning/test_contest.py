@@ -519,16 +519,16 @@ def test_what_needs_no_more_frames_is_told_of_few(
     """A plan that is only watched, and load that is awaited: what is told costs time, which short frames would feel."""
     world = unprofiled(World(lambda stage: 0.001, objective=objective))
     world.serve(60, in_flight=4, until=lambda: bool(world.kept))
-    told, handle = Counter[type](), world.cores.handle
+    heard, handle = Counter[type](), world.cores.handle
 
     def counted(event: CoreEvent, now_s: float) -> list[Any]:
-        told[type(event)] += 1
+        heard[type(event)] += 1
         return handle(event, now_s)
 
     monkeypatch.setattr(world.cores, "handle", counted)
     world.serve(1, in_flight=4)
-    assert told[le.PartDone] > 1800
-    assert 0 < told[kind] < told[le.PartDone] / 3
+    assert heard[le.PartDone] > 1800
+    assert 0 < heard[kind] < heard[le.PartDone] / 3
 
 
 def test_plans_with_a_spare_place_are_tried_while_it_is_up() -> None:

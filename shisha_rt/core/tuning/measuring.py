@@ -75,11 +75,16 @@ class Measuring:
             return None
         if window is not None and part.epoch == window.epoch and not self._serving.changing:
             judged = window.add(part.stage, part.place, part.service_s, now_s)
-        elif window is not None:
-            window.last_s = now_s
+        else:
+            self.frame_seen(now_s)
         if judged is not None:
             self.window = None
         return judged
+
+    def frame_seen(self, now_s: float) -> None:
+        """Note that frames come, though this one does not count."""
+        if self.window is not None:
+            self.window.last_s = max(self.window.last_s, now_s)
 
     def frame_alone(self, alone: ev.FrameAlone) -> None:
         if self.window is not None and alone.epoch == self.window.epoch:
@@ -90,7 +95,7 @@ class Measuring:
             self.window.periods_passed(counted.periods, counted.throttled)
 
     def quiet_s(self, now_s: float) -> float:
-        """Seconds without a frame to measure; 0 while nothing is being measured."""
+        """Seconds without a frame; 0 while nothing is being measured."""
         return 0.0 if self.window is None else now_s - self.window.last_s
 
 

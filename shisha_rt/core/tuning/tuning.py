@@ -279,8 +279,9 @@ class Tuning:
     # --- what frames take -------------------------------------------------------------------------------------
 
     def _part_taken(self, part: ev.PartTaken) -> None:
-        if self.state is State.WATCHING and not part.full:
-            return  # slower for each frame than a full batch, so no sign of drift
+        if self.state is State.WATCHING and not part.full:  # slower for each frame than a full batch: no sign of drift
+            self.measuring.frame_seen(self._outbox.now_s)
+            return
         measurement = self.measuring.part_taken(part, self._outbox.now_s)
         if measurement is None:
             return

@@ -467,6 +467,7 @@ def test_runs_of_several_frames_serve_where_they_are_faster() -> None:
     assert ratios["onnxruntime, 2 copies, batches of 4"] == pytest.approx(1 / 0.6, rel=0.06)
     world.serve(20, in_flight=1)
     assert world.state is State.WATCHING, "runs of one frame take longer for each, and say nothing of a drift"
+    assert world.tuning.doing(world.now_s) == State.WATCHING.value, "frames come"
     assert world.failed == 0
 
 

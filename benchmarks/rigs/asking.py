@@ -35,10 +35,14 @@ class Asker(Protocol):
 
 
 class Asking:
-    """Sends bursts and arrivals. Raises `RuntimeError` if an answer is an error, or does not come."""
+    """Sends bursts and arrivals. Raises `RuntimeError` if an answer to a burst is an error, or does not come.
 
-    def __init__(self, asker: Asker) -> None:
+    `drain_s`: frames without an answer so long after the last one was sent are lost.
+    """
+
+    def __init__(self, asker: Asker, drain_s: float = _DRAIN_S) -> None:
         self._asker = asker
+        self._drain_s = drain_s
         self._next = 0
 
     def burst(self, seconds: float, in_flight: int) -> Fields:
@@ -51,9 +55,9 @@ class Asking:
             while out < in_flight and (len(answered_s) + out <= _WARM_UP_FRAMES or time.monotonic() < ends_s):
                 self._send()
                 out += 1
-            came = self._asker.wait(_DRAIN_S)
+            came = self._asker.wait(self._drain_s)
             if not came:
-                raise RuntimeError(f"no answer within {_DRAIN_S:g} s")
+                raise RuntimeError(f"no answer within {self._drain_s:g} s")
             for _, outcome in came:
                 out -= 1
                 if outcome != ANSWERED:
@@ -80,7 +84,7 @@ class Asking:
                 self._hear(left_s, due_s, heard)
             due_s[self._send()] = begun_s + after_s
             self._hear(0, due_s, heard)
-        until_s = time.monotonic() + _DRAIN_S
+        until_s = time.monotonic() + self._drain_s
         while due_s and time.monotonic() < until_s:
             self._hear(until_s - time.monotonic(), due_s, heard)
         heard.lost = len(due_s)
@@ -93,7 +97,8 @@ class Asking:
 
     def _hear(self, timeout_s: float, due_s: dict[int, float], heard: Heard) -> None:
         for number, outcome in self._asker.wait(timeout_s):
-            heard.take(due_s.pop(number), time.monotonic(), outcome)
+            if number in due_s:  # otherwise an earlier call has counted it as lost
+                heard.take(due_s.pop(number), time.monotonic(), outcome)
 
 
 @dataclass(slots=True)

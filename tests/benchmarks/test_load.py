@@ -17,7 +17,7 @@ from benchmarks.live.load import (
     switched_s,
 )
 from benchmarks.report.results import Spread
-from benchmarks.rigs.asking import Heard
+from benchmarks.rigs.asking import ANSWERED, Asking, Came, Heard
 
 
 def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
@@ -33,6 +33,26 @@ def test_arrivals_are_a_poisson_process_and_the_same_for_all_sides() -> None:
 
 def heard(*latencies_s: float, refused: int = 0) -> Heard:
     return Heard(list(latencies_s), refused, failed=0, lost=0)
+
+
+class Late(Came):
+    """Answers a frame when the next one is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[int] = []
+
+    def send(self, number: int) -> None:
+        for held in self._held:
+            self._came.put((held, ANSWERED))
+        self._held = [number]
+
+
+def test_an_answer_that_comes_after_its_frame_was_counted_as_lost_is_not_another_frames() -> None:
+    """MLServer answered so late beyond its capacity, and the benchmark ended with a KeyError."""
+    asking = Asking(Late(), drain_s=0.01)
+    assert [asking.arrivals([0.0, 0.01])["lost"] for _ in range(2)] == [1, 1]
+    assert len(asking.arrivals([0.0, 0.01])["latencies_s"]) == 1
 
 
 AT_RATE = AtRate(
